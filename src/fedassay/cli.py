@@ -443,6 +443,7 @@ def report(
 @click.option(
     "-o", "--output", type=Output(), help="The page, default similarity.html; CSV and LaTeX go beside it."
 )
+@click.option("--force", is_flag=True, help="Replace the files of OUTPUT.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @_shared
 @_offline
@@ -455,6 +456,7 @@ def similarity(
     pairs: str,
     lpips: str,
     output: Path | None,
+    force: bool,
     device: str,
     quiet: bool,
     as_json: bool,
@@ -465,6 +467,8 @@ def similarity(
     """
     from fedassay.api.similarity import similarity_report
 
+    if output is not None and not force:
+        _nothing_there(output, *(output.with_suffix(ending) for ending in (".csv", ".tex") if output.name))
     found = similarity_report(
         private,
         reconstructed,
@@ -548,6 +552,7 @@ def view(folder: Path, output: Path | None, show: bool, quiet: bool, as_json: bo
 @cli.command(short_help="Show what is read of a folder of images or of a plan's data.")
 @click.argument("data", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=Output(), help="The page, - for standard output; default look-NAME.html.")
+@click.option("--force", is_flag=True, help="Replace OUTPUT.")
 @click.option("--set", "assignments", multiple=True, metavar="data.KEY=VALUE", help="Say how DATA is read.")
 @click.option("--open", "show", is_flag=True, help="Open it in a browser.")
 @_shared
@@ -555,7 +560,13 @@ def view(folder: Path, output: Path | None, show: bool, quiet: bool, as_json: bo
 @_quiet
 @_json
 def look(
-    data: Path, output: Path | None, assignments: tuple[str, ...], show: bool, quiet: bool, as_json: bool
+    data: Path,
+    output: Path | None,
+    force: bool,
+    assignments: tuple[str, ...],
+    show: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> int:
     """Write one page of thumbnails over DATA, a plan, a folder or an .npz file: what is read and what is left out.
 
@@ -567,6 +578,8 @@ def look(
     from fedassay.reports.document.output import write_page
 
     _no_json_beside(as_json, output)
+    if output is not None and not force:
+        _nothing_there(output)
     listed = listed_at(data, assignments)
     found = contact(listed)
     written = output or Path(f"look-{data.resolve().stem}.html")
@@ -947,6 +960,13 @@ def _no_json_beside(as_json: bool, *outputs: Path | None) -> None:
     if len(streams) + as_json > 1:
         asked = " and ".join([*streams, *(["--json"] if as_json else [])])
         raise PlanError(f"{asked}: each writes to standard output; allowed: one of them, the others to files")
+
+
+def _nothing_there(*outputs: Path) -> None:
+    """Refuse to replace a file that the user may need."""
+    for output in outputs:
+        if output.is_file():
+            raise PlanError(f"-o {output}: it is there already; allowed: another file, or --force to replace it")
 
 
 def _not_the_record(run: Path, *outputs: Path | None) -> None:

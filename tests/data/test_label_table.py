@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -216,3 +217,45 @@ def test_a_workbook_that_is_none_is_named(folder: Path) -> None:
     (folder / "labels.xlsx").write_bytes(b"PK no zip")
     with pytest.raises(DataError, match=r"labels\.xlsx: cannot be read as \.xlsx"):
         load(_request(folder))
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        [{"file": name, "label": "ill" if number % 2 else "well"} for number, name in enumerate(_FILES)],
+        {name: "ill" if number % 2 else "well" for number, name in enumerate(_FILES)},
+        {name: {"label": "ill" if number % 2 else "well"} for number, name in enumerate(_FILES)},
+    ],
+)
+def test_json_is_a_table_where_it_is_named(folder: Path, held: object) -> None:
+    (folder / "labels.json").write_text(json.dumps(held))
+    with pytest.raises(DataError, match=r"labels\.json may hold the labels: name it by data\.labels"):
+        load(_request(folder))
+    data = load(_request(folder, labels=Path("labels.json")))
+    assert data.train.class_names == ("ill", "well")
+    assert sorted(data.train.labels.tolist()) == [0, 0, 1, 1]
+    assert not any("json" in each.line for each in data.account.left_out)
+
+
+@pytest.mark.parametrize("text", ["{", '{"images": []}', "[1]", "[]", '{"a": 1, "a": 2}'])
+def test_json_that_is_no_table_is_refused_by_name(folder: Path, text: str) -> None:
+    (folder / "labels.json").write_text(text)
+    with pytest.raises(DataError, match=r"^labels\.json: is no (JSON|table)"):
+        load(_request(folder, labels=Path("labels.json")))
+
+
+def test_minus_one_beside_classes_is_said(folder: Path) -> None:
+    rows = "".join(f"{name},{number % 3 - 1}\n" for number, name in enumerate(_FILES))
+    (folder / "labels.csv").write_text("file,label\n" + rows)
+    notes = load(_request(folder)).account.notes
+    assert "-1 is read as a class, of 2 records; where it means no label, take them out" in notes
+
+
+def test_an_empty_folder_is_said(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / "in" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 9), number, np.uint8)).save(
+            tmp_path / "in" / "ab"[number % 2] / f"{number}.png"
+        )
+    (tmp_path / "in" / "c").mkdir()
+    assert load(_request(tmp_path / "in")).account.notes == ("empty folders, which are no classes (1): c",)

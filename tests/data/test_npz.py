@@ -317,3 +317,9 @@ def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
     data = _load(_save(tmp_path, x_train=_X, y_train=_Y, domain=_Y, **beside))
     assert [each.line for each in data.account.left_out] == ["3 arrays: x_val, y_val, site"]
     assert not _load(_save(tmp_path, x=_X, y=_Y)).account
+
+
+def test_minus_one_beside_classes_is_said(tmp_path: Path) -> None:
+    account = _load(_save(tmp_path, x=_X, y=_Y - 1)).account
+    assert account.notes == ("-1 is read as a class, of 4 records; where it means no label, take them out",)
+    assert not _load(_save(tmp_path, x=_X, y=2 * (_Y % 2) - 1)).account.notes

@@ -86,6 +86,11 @@ def _edit(folder: Path, change: object) -> None:
         (lambda c: c["messages"][0].update(weight=1), "weight"),
         (lambda c: c.update(messages=[]), "messages"),
         (lambda c: c.update(classes=2), "class_ids"),
+        (lambda c: c["claim"].update(epsilon=True), r": claim\.epsilon: given true; allowed: a number"),
+        (
+            lambda c: c["messages"][0]["fields"]["sums"]["release"].update(noise_scale=[True]),
+            r"release\.noise_scale: given true; allowed: a number",
+        ),
         (lambda c: c["claim"].update(epsilon="2,0"), r": claim\.epsilon: given '2,0'; allowed: a number"),
     ],
 )

@@ -105,6 +105,19 @@ def test_what_cannot_be_looked_at_is_said(folder: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_file_that_is_there_is_not_replaced(folder: Path) -> None:
+    notes = Path("notes.tex")
+    notes.write_text("mine")
+    for words in (("look", "set", "-o", "notes.tex"), ("similarity", "set", "set", "-o", "notes.html")):
+        with pytest.raises(
+            PlanError, match=r"^-o notes\.tex: it is there already; allowed: another file, or --force"
+        ):
+            CliRunner().invoke(cli, [*words], catch_exceptions=False, standalone_mode=False)
+    assert notes.read_text() == "mine"
+    CliRunner().invoke(cli, ["look", "set", "-o", "notes.tex", "--force"], standalone_mode=False)
+    assert notes.read_text() != "mine"
+
+
 def test_the_report_of_a_run_shows_what_was_read_unless_it_is_redacted(folder: Path) -> None:
     def invoke(*words: str) -> None:
         CliRunner().invoke(cli, [*words], catch_exceptions=False, standalone_mode=False)

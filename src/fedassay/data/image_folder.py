@@ -88,7 +88,13 @@ def files_of_image_folder(request: DataRequest) -> Listed:
     groups = request.groups if request.groups is None or isinstance(request.groups, str) else tuple(request.groups)
     asked = replace(request, limit=None, seed=None, size=None, features=None, classes=None, groups=groups)
     outside = [*tables_beside(root), *lists_in(scan), *([] if request.labels is None else [_named(root, request)])]
-    return _read_folder(scan, asked, states_of(outside))
+    try:
+        return _read_folder(scan, asked, states_of(outside))
+    except DataError as error:
+        found = scan.others.get("of ending .json", ())
+        if asked.labels is not None or asked.layout is not None or not found:
+            raise
+        raise DataError(f"{error}; {listed(found)} may hold the labels: name it by data.labels") from None
 
 
 def paths_of_image_folder(request: DataRequest) -> list[str]:
@@ -163,13 +169,15 @@ def _read_folder(scan: Scanned, request: DataRequest, outside: object) -> Listed
         read.append(f"official parts: {words}; {held} is the test set")
     if moved := sum(lies[path] != path for path in paths):
         notes.append(f"{moved:,} images are of the classes that a list gives them, the names of other folders")
+    if scan.empty:
+        notes.append(f"empty folders, which are no classes ({len(scan.empty):,}): {listed(scan.empty)}")
     if many := scan.copies(paths):
         notes.append(f"{many:,} images are equal to another to the byte")
     tables = [LeftOut("table", 1, f"{path}, which is not used", (path,)) for path in scan.tables]
     account = Account(
         read=tuple(read),
         notes=(*(table.notes if table else ()), *notes),
-        left_out=(*left, *(table.left_out if table else tables), *scan.left_out()),
+        left_out=(*left, *(table.left_out if table else tables), *scan.left_out(request.labels)),
         root=root,
     )
     return Listed(root, train, test, classes, (), account, {**proposals, **(table.proposals if table else {})})

@@ -16,7 +16,7 @@ from fedassay.data.file_column import file_column
 from fedassay.data.layout import Place
 from fedassay.data.named_files import Matches, NamedFiles
 from fedassay.data.presence import Presence, joined_labels, of_one_column, of_several
-from fedassay.data.spellings import as_mark, as_one, is_missing, listed
+from fedassay.data.spellings import as_mark, as_one, is_missing, listed, unlabelled
 from fedassay.data.table_columns import Column, OtherColumns
 from fedassay.data.table_file import Table
 from fedassay.data.table_words import WORDS, part_of, plain_name
@@ -258,7 +258,7 @@ class LabelTable:
                 f"{listed((f'{label} ({count:,})' for label, count in parts.most_common()), 12)}"
             )
         labels, notes = as_one([("" if is_missing(value) else value) for value in written], "label")
-        return (name,), labels, notes
+        return (name,), labels, [*notes, *unlabelled(labels)]
 
     def _joined(self, asked: str | None) -> str:
         names = (

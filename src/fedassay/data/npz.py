@@ -16,7 +16,7 @@ from fedassay.data.groups import numbered
 from fedassay.data.images import LoadedData
 from fedassay.data.loading import LABEL, DataRequest, allow_only
 from fedassay.data.outline import Outline, without_pixels
-from fedassay.data.spellings import listed
+from fedassay.data.spellings import listed, unlabelled
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
@@ -193,7 +193,9 @@ def _outline(archive: Archive, train: list[_Pair], test: list[_Pair], request: D
     used = {name for pair in (*train, *test) for name in pair} | (_wanted(request) - _NAMES)
     rest = [name for name in archive.names if name not in used]
     left = [LeftOut("array", len(rest), listed(rest))] if rest else []
-    data = LoadedData(sets[0], sets[1] if test else None, f"file {where}", NOTHING_SAID.adding(*left))
+    notes = unlabelled(map(str, np.concatenate(values))) if known.size and known[0] == -1 else []
+    account = NOTHING_SAID.adding(*left, notes=notes)
+    data = LoadedData(sets[0], sets[1] if test else None, f"file {where}", account)
     return Outline(data, (height, width, channels))
 
 

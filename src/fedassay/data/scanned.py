@@ -38,6 +38,7 @@ class Scanned:
         images: Files that are read as images.
         tables: Files with a table's ending, those that are not read included.
         others: Other entries of the folder, by kind in words.
+        empty: Folders without an entry.
         states: Size and time of every image and table, by which two scans tell whether anything changed.
     """
 
@@ -45,6 +46,7 @@ class Scanned:
     images: tuple[str, ...]
     tables: tuple[str, ...]
     others: Mapping[str, Sequence[str]] = field(compare=False)
+    empty: tuple[str, ...]
     states: tuple[tuple[int, int], ...]
 
     @property
@@ -52,11 +54,13 @@ class Scanned:
         """Files that hold pictures and are not read, by their endings."""
         return [path for why, paths in self.others.items() if why.endswith(_UNREAD_WHY) for path in paths]
 
-    def left_out(self) -> tuple[LeftOut, ...]:
-        """Files that are neither image nor table: one entry for each suffix and kind of link, largest first."""
+    def left_out(self, read: Path | None = None) -> tuple[LeftOut, ...]:
+        """Files that are neither image nor table, nor the one that is `read`: one entry for each suffix."""
+        rest = {why: [path for path in paths if Path(path) != read] for why, paths in self.others.items()}
         return tuple(
             LeftOut("file", len(paths), why + _in_folders(paths), tuple(sorted(paths)[:_HELD]))
-            for why, paths in sorted(self.others.items(), key=lambda item: (-len(item[1]), item[0]))
+            for why, paths in sorted(rest.items(), key=lambda item: (-len(item[1]), item[0]))
+            if paths
         )
 
     def lies_there(self) -> str:
@@ -78,6 +82,7 @@ def scanned(root: Path) -> Scanned:
     states: dict[str, dict[str, tuple[int, int]]] = {"images": {}, "tables": {}}
     others: dict[str, list[str]] = defaultdict(list)
     left, seen = [(str(root), "", False)], set()
+    empty: list[str] = []
     while left:
         folder, path, linked = left.pop()
         status, entries = _entries(folder, path, root.name)
@@ -86,6 +91,7 @@ def scanned(root: Path) -> Scanned:
                 others[_LINK].append(path.rstrip("/"))
             continue
         seen.add((status.st_dev, status.st_ino))
+        empty += [] if entries else [path.rstrip("/")]
         for entry in entries:
             below = path + entry.name
             if entry.name.startswith(".") or entry.name.casefold() in WORDS["systems"]:
@@ -107,7 +113,7 @@ def scanned(root: Path) -> Scanned:
                 others[_in_words(entry.name)].append(below)
     images, tables = (tuple(sorted(held)) for held in states.values())
     known = (*(states["images"][path] for path in images), *(states["tables"][path] for path in tables))
-    return Scanned(root, images, tables, others, known)
+    return Scanned(root, images, tables, others, tuple(sorted(empty)), known)
 
 
 def _entries(folder: str, path: str, name: str) -> tuple[os.stat_result, list[os.DirEntry[str]]]:

@@ -38,6 +38,14 @@ def one_form(value: str) -> str:
     return f"{'-' if whole[1] == '-' else ''}{whole[2]}"
 
 
+def unlabelled(labels: Iterable[str]) -> list[str]:
+    """Return a note where the label -1 stands beside classes from 0: such numbers often mark missing labels."""
+    counts = Counter(labels)
+    if not (counts["-1"] and counts["0"]):
+        return []
+    return [f"-1 is read as a class, of {counts['-1']:,} records; where it means no label, take them out"]
+
+
 def as_mark(value: str) -> str:
     """As `one_form`, and 1 and 0 for true and false."""
     form = one_form(value)

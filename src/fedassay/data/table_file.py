@@ -23,7 +23,7 @@ from fedassay.data.table_words import UNREAD
 from fedassay.support import limits
 from fedassay.support.errors import DataError
 from fedassay.support.extras import optional
-from fedassay.support.reading import read_regular
+from fedassay.support.reading import each_once, read_regular
 from fedassay.support.text import cut
 
 _BOMS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -70,7 +70,7 @@ def read_table(path: Path, folder: str = "") -> Table:
     """The table of a file.
 
     Args:
-        path: Its ending says what it is: `.xlsx`, `.jsonl`, else a text with a separator.
+        path: Its ending says what it is: `.xlsx`, `.json`, `.jsonl`, else a text with a separator.
         folder: As `Table.folder`.
 
     Raises:
@@ -83,8 +83,9 @@ def read_table(path: Path, folder: str = "") -> Table:
     content = read_regular(path, limits.TABLE_BYTES)
     if (lines := content.count(b"\n")) > limits.TABLE_ROWS:
         raise DataError(f"{path.name}: has {lines:,} lines; allowed: {limits.TABLE_ROWS:,}")
-    if ending == ".jsonl":
-        return Table(path.name, _json_lines(path.name, content), (), folder)
+    if ending in {".json", ".jsonl"}:
+        rows = _json_lines(path.name, content) if ending == ".jsonl" else _json_rows(path.name, content)
+        return Table(path.name, rows, (), folder)
     raw, notes = _sheet(path.name, content) if ending == ".xlsx" else _separated(path.name, content)
     return _headed(path.name, raw, notes, folder)
 
@@ -226,6 +227,20 @@ def _json_lines(name: str, content: bytes) -> pandas.DataFrame:
         rows[number] = {key: _as_text(item) for key, item in value.items()}
     if not rows:
         raise DataError(f"{name}: has no rows")
+    return pandas.DataFrame.from_dict(rows, orient="index").fillna("")
+
+
+def _json_rows(name: str, content: bytes) -> pandas.DataFrame:
+    """A row for each object of a list, or for each key of a mapping, which is the file."""
+    try:
+        held = json.loads(_decoded(name, content)[0].removeprefix("\ufeff"), object_pairs_hook=each_once)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{name}: is no JSON ({cut(str(error), limits.NAME_LENGTH)})") from None
+    if isinstance(held, dict) and not any(isinstance(value, list) for value in held.values()):
+        held = [{"file": key, **(own if isinstance(own, dict) else {"label": own})} for key, own in held.items()]
+    if not isinstance(held, list) or not held or not all(isinstance(row, dict) for row in held):
+        raise DataError(f"{name}: is no table; allowed: a list of JSON objects, or a label for each file name")
+    rows = {number: {key: _as_text(item) for key, item in row.items()} for number, row in enumerate(held, 1)}
     return pandas.DataFrame.from_dict(rows, orient="index").fillna("")
 
 

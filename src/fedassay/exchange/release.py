@@ -18,7 +18,7 @@ from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.epsilon import Epsilon
 from fedassay.support.text import cut
-from fedassay.support.types import Extended, Frozen
+from fedassay.support.types import Extended, Frozen, refuse_truth
 
 DependsOn = Literal["records", "labels", "size"]
 """Argument of an exact field: the records, their labels alone, or the number of a client's records."""
@@ -88,6 +88,7 @@ class Release(Frozen):
     steps: int | None = Field(default=None, ge=0, le=limits.STEPS)
     answers: bool = True
     note: str = ""
+    _no_truth = field_validator("*", mode="before")(refuse_truth)
 
     @field_validator("cells")
     @classmethod
@@ -163,6 +164,7 @@ class PrivacyClaim(Frozen):
     unit: Unit = "record"
     covers: tuple[str, ...] = ()
     source: str
+    _no_truth = field_validator("epsilon", "delta", mode="before")(refuse_truth)
 
     @property
     def guarantee(self) -> Epsilon:

@@ -16,7 +16,7 @@ from fedassay.plan.keys import described
 from fedassay.plan.schema import RESERVED, STANDARD, Plan, PrivacySpec
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import entries
-from fedassay.support.types import Parameters
+from fedassay.support.types import Parameters, refuse_truth
 
 _KINDS: tuple[tuple[ComponentKind, str], ...] = (("method", "methods"), ("attack", "attacks"), ("audit", "audits"))
 
@@ -36,7 +36,8 @@ class DescribedSchema(GenerateJsonSchema):
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
         """Allow one value for a list of one, and a name for its section, where lists are read before checks."""
         made = super().function_before_schema(schema)
-        if made.get("type") != "array":
+        check: Any = schema["function"]["function"]
+        if made.get("type") != "array" or getattr(check, "__func__", check) is refuse_truth:
             return made
         one = made["items"]
         if "$ref" in one:

@@ -121,8 +121,8 @@ class ImageSource(Parameters):
     each. `each`: all, one by one, and without `groups` those of a file are one person's. `null`: such files are
     refused."""
     labels: str | None = None
-    """Table of the labels of an `image_folder` (CSV, .xlsx, JSON lines), in the folder or beside the plan; `null`:
-    the one that is there, or else folders."""
+    """Table of the labels of an `image_folder` (CSV, .xlsx, JSON), in the folder or beside the plan; `null`: the
+    one that is there, or else folders."""
     layout: str | None = None
     """Kind of each level of folders of an `image_folder`, such as `site/class/*/image`: `class`, `person`, `site`,
     `split` or `*`, or a pattern of names, such as `{class}_#` with a number for `#`; `null`: found from the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationInfo,
+    field_validator,
 )
 
 from fedassay.support import limits
@@ -54,6 +56,22 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 """A float that is a number."""
 
 
+def _kinds(annotation: Any) -> list[Any]:
+    """Every type that an annotation holds."""
+    return [annotation, *(each for part in get_args(annotation) for each in _kinds(part))]
+
+
+def refuse_truth(cls: type[BaseModel], value: object, info: ValidationInfo) -> object:
+    """Refuse true and false for a number, which the validation library takes for 1 and 0."""
+    held = value if isinstance(value, list | tuple) else (value,)
+    found = next((each for each in held if isinstance(each, bool)), None)
+    if found is not None:
+        kinds = _kinds(cls.model_fields[str(info.field_name)].annotation)
+        if any(each in (int, float) for each in kinds) and not any(each in (bool, Any, object) for each in kinds):
+            raise ValueError(f"given {str(found).lower()}; allowed: a number")
+    return value
+
+
 class Frozen(BaseModel):
     """A frozen model that refuses unknown keys: everything that goes to disk."""
 
@@ -67,3 +85,4 @@ class Parameters(Frozen):
     """
 
     model_config = ConfigDict(use_attribute_docstrings=True, str_max_length=limits.NAME_LENGTH)
+    _no_truth = field_validator("*", mode="before")(refuse_truth)
