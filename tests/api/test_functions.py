@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fedassay
 from fedassay.api.functions import Mechanism
@@ -52,9 +54,58 @@ def test_memory_between_runs_is_said(tmp_path: Path) -> None:
     assert any(clause.startswith("Memory:") for clause in found.clauses)
 
 
-def test_arguments_out_of_range_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(fedassay.PlanError, match="reruns: given 1; allowed: 2 or more"):
-        fedassay.audit_function(_sum(1.0), _records(), classes=2, output=tmp_path, reruns=1)
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"reruns": 1}, "reruns: given 1; allowed: 2 or more"),
+        ({"neighbours": 1.5}, r"neighbours: given 1\.5; allowed: 1 or more"),
+        ({"draws": True}, "draws: given true; allowed: 40 or more"),
+        ({"epsilon": True}, "epsilon: given true; allowed: above 0, or None"),
+        ({"epsilon": "2"}, "epsilon: given '2'; allowed: above 0, or None"),
+        ({"delta": "1e-5"}, "delta: given '1e-5'; allowed: 0 to below 1"),
+        ({"classes": 2.5}, r"classes: given 2\.5; allowed: 1 or more"),
+        ({"output": None}, "output: given null; allowed: a new folder"),
+        ({"fn": 3}, "fn: given 3; allowed: a function of an array"),
+        ({"records": _records()[:1]}, "records: given 1; allowed: 2 or more"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(given: dict[str, Any], says: str, tmp_path: Path) -> None:
+    arguments = {"fn": _sum(1.0), "records": _records(), "classes": 2, "output": tmp_path, **given}
+    with pytest.raises(fedassay.PlanError, match=says):
+        fedassay.audit_function(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        (iter(_records()), "given generator|given .*iterator"),
+        ({"x": _records()}, "given dict"),
+        ((_records(), np.zeros(20)), "given tuple"),
+        (b"abc", "given bytes"),
+        (_records() + 1j, "given ndarray of complex128"),
+        (np.ma.masked_array(_records(), _records() < 0.5), "given MaskedArray of float64"),
+        (np.float64(3), "given one number"),
+        (np.where(_records() > 0.9, np.nan, _records()), "given NaN or infinite values"),
+    ],
+)
+def test_records_that_are_no_numbers_are_refused(records: Any, says: str, tmp_path: Path) -> None:
+    with pytest.raises(fedassay.DataError, match=f"records: ({says}); allowed: an array"):
+        fedassay.audit_function(_sum(1.0), records, classes=2, output=tmp_path)
+
+
+def test_a_message_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(fedassay.DataError, match="the function gave NaN or infinite values"):
+        fedassay.audit_function(lambda data: {"s": data.sum() * np.nan}, _records(), classes=2, output=tmp_path)
+
+
+@pytest.mark.long
+def test_lists_and_tensors_are_arrays(tmp_path: Path) -> None:
+    for number, records in enumerate((_records().tolist(), torch.tensor(_records(), requires_grad=True))):
+        output = tmp_path / str(number)
+        found = fedassay.audit_function(
+            _sum(0.0), records, classes=2, output=output, neighbours=1, reruns=2, draws=40
+        )
+        assert found.worst.moved > 0
 
 
 @pytest.mark.long

@@ -19,8 +19,10 @@ message has a memory.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,10 @@ from fedassay.api.blackbox import differs, epsilon_bound, fixed_bits
 from fedassay.api.calls import Where, audit
 from fedassay.api.run import Run
 from fedassay.execution.fresh import Fresh, message_of, timed
-from fedassay.recorders.plain import record
-from fedassay.support.errors import NotRunError, PlanError
+from fedassay.recorders.plain import as_array, is_whole, record
+from fedassay.support.errors import DataError, NotRunError, PlanError
 from fedassay.support.seeds import Seeds
+from fedassay.support.text import shown
 from fedassay.support.types import Matrix
 
 Array = NDArray[Any]
@@ -100,9 +103,9 @@ def audit_function(
     """Audit a function of records as a black box.
 
     Args:
-        fn: Maps records, first side n, to a message: arrays by name, of shapes that do not depend on n. It
-            receives copies.
-        records: At least two.
+        fn: Maps records, a NumPy array with first side n, to a message: arrays by name, of shapes that do not
+            depend on n. It receives copies.
+        records: At least two: an array, or what becomes one (a list, a tensor, a frame of numbers).
         classes: Number of classes in its messages.
         output: A new folder, for the message (`message`) and its audit (`audit`).
         epsilon: The claim under addition or removal of one record; None: none is made.
@@ -114,9 +117,12 @@ def audit_function(
 
     Raises:
         PlanError: An argument is out of range, or messages have other shapes for other records.
-        DataError: A message holds no numbers, or the folder holds a transcript already.
+        DataError: Records or a message hold no finite numbers, or the folder holds a transcript already.
     """
-    _check(records, neighbours, reruns, draws, epsilon, delta)
+    if not callable(fn):
+        raise PlanError(f"audit_function: fn: given {shown(fn)}; allowed: a function of an array")
+    records = _array(records)
+    _check(records, output, neighbours, reruns, draws, epsilon, delta)
     rng = Seeds(seed).numpy("audited function")
     with _Box(fn) as box:
         first = box.first(records)
@@ -311,7 +317,22 @@ def _memory(box: _Box, records: Array, others: Sequence[Array]) -> Iterator[str]
             return
 
 
-def _check(records: Array, neighbours: int, reruns: int, draws: int, epsilon: float | None, delta: float) -> None:
+def _array(records: object) -> Array:
+    """Records as an array, which neighbours are made of.
+
+    Raises:
+        DataError: They are no array of finite numbers.
+    """
+    array = as_array(records, "records")
+    if not array.ndim or not np.isfinite(array).all():
+        found = "NaN or infinite values" if array.ndim else "one number"
+        raise DataError(f"audit_function: records: given {found}; allowed: an array (n, ...) of finite numbers")
+    return array
+
+
+def _check(
+    records: Array, output: Where, neighbours: int, reruns: int, draws: int, epsilon: float | None, delta: float
+) -> None:
     given = (
         ("records", len(records), 2),
         ("neighbours", neighbours, 1),
@@ -319,18 +340,27 @@ def _check(records: Array, neighbours: int, reruns: int, draws: int, epsilon: fl
         ("draws", draws, 40),
     )
     for name, number, least in given:
-        if number < least:
-            raise PlanError(f"audit_function: {name}: given {number}; allowed: {least} or more")
-    if epsilon is not None and not epsilon > 0:
-        raise PlanError(f"audit_function: epsilon: given {epsilon}; allowed: above 0, or None")
-    if not 0 <= delta < 1:
-        raise PlanError(f"audit_function: delta: given {delta}; allowed: 0 to below 1")
+        if not is_whole(number) or number < least:
+            raise PlanError(f"audit_function: {name}: given {shown(number)}; allowed: {least} or more, whole")
+    if epsilon is not None and not (_is_number(epsilon) and epsilon > 0):
+        raise PlanError(f"audit_function: epsilon: given {shown(epsilon)}; allowed: above 0, or None")
+    if not (_is_number(delta) and 0 <= delta < 1):
+        raise PlanError(f"audit_function: delta: given {shown(delta)}; allowed: 0 to below 1")
+    if not isinstance(output, str | os.PathLike) or Path(output).is_file():
+        raise PlanError(f"audit_function: output: given {shown(output)}; allowed: a new folder")
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, Real) and not isinstance(given, bool)
 
 
 def _row(sent: object) -> Matrix:
     """Return all numbers of a function's output, by the order of names."""
     message = message_of(sent)
-    return np.concatenate([message[name].astype(np.float64).ravel() for name in sorted(message)])
+    row = np.concatenate([message[name].astype(np.float64).ravel() for name in sorted(message)])
+    if not np.isfinite(row).all():
+        raise DataError("audit_function: the function gave NaN or infinite values; allowed: finite numbers")
+    return row
 
 
 def _neighbours(

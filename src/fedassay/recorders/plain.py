@@ -271,8 +271,8 @@ def record(
     """
     path, said = Path(folder), dict(declared or {})
     for name, number in (("classes", classes), ("most_records", 1 if most_records is None else most_records)):
-        if number < 1:
-            raise PlanError(f"record: {name}: given {number}; allowed: 1 or more")
+        if not is_whole(number) or number < 1:
+            raise PlanError(f"record: {name}: given {shown(number)}; allowed: 1 or more, a whole number")
     known = every_kind()
     for name, kind in {**(kinds or {}), "": undeclared}.items():
         if kind not in known:
@@ -286,6 +286,11 @@ def record(
         raise DataError(f"{path}: holds a transcript already; allowed: another folder")
     kept = Kept(classes, said, most_records=most_records)
     return Recorder(path, method, NoClaim() if claim is None else claim, undeclared, kept)
+
+
+def is_whole(number: object) -> bool:
+    """Whether an argument is a whole number; true and false are none."""
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def _downwards(kind: FieldKind) -> FieldKind:
@@ -317,12 +322,16 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
     Raises:
         DataError: It is none of these.
     """
-    if hasattr(values, "detach"):
-        tensor = values.detach().cpu()
-        values = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
-    array = np.array(values)
-    if array.dtype.kind not in "biuf":
-        raise DataError(
-            f"record: {name}: given {type(values).__name__}; allowed: an array of numbers, or a number"
-        )
+    given = type(values).__name__
+    try:
+        if hasattr(values, "detach"):
+            tensor = values.detach().cpu()
+            values = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+        array = np.array(values)
+    except (ValueError, TypeError, RuntimeError):
+        # Rows of different lengths, or a tensor that is sparse.
+        array = np.array(None)
+    if array.dtype.kind not in "biuf" or np.ma.is_masked(values):
+        of = f" of {array.dtype}" if hasattr(values, "dtype") else ""
+        raise DataError(f"record: {name}: given {given}{of}; allowed: an array of numbers, or a number")
     return array

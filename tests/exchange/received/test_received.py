@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -307,3 +308,42 @@ def test_tables_and_rows_are_told_apart(tmp_path: Path) -> None:
     assert [each.name for each in found.layers] == ["l"]
     assert list(found.maps) == ["R"]
     assert found.others == ("n",)
+
+
+def test_tables_by_columns_are_turned(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    kernel, bias = rng.normal(size=(6, 4)).astype(np.float32), np.zeros(4, np.float32)
+    phases = rng.uniform(0, 6, 4).astype(np.float32)
+    save_file({"dense.kernel": kernel, "dense.bias": bias}, tmp_path / "keras")
+    (layer,) = read_received(tmp_path / "keras").layers
+    assert np.array_equal(layer.weights, kernel.T)
+    for name, matrix in (("as it is", kernel), ("turned", np.ascontiguousarray(kernel.T))):
+        save_file({"R": matrix, "phases": phases}, tmp_path / name)
+        assert np.array_equal(read_received(tmp_path / name).maps["R"].matrix, kernel)
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({"x": np.eye(4, dtype=np.uint8)[None]}, "x: holds the grey levels 0 and 1 alone"),
+        ({"x": np.zeros((0, 4, 4), np.uint8)}, r"x of shape \(0, 4, 4\)"),
+        ({"x": np.full((9, 3, 4, 4), 7, np.uint8)}, r"x of shape \(9, 3, 4, 4\).*with 1 or 3 channels"),
+        ({"x": np.full((9, 4, 4), 7)}, "type int64; allowed: an array x: images of bytes"),
+        ({"X": np.ones((9, 16))}, "has no array x; allowed: an array x"),
+        (
+            {"x": np.ones((9, 16)), "f": np.ones((8, 3)), "y": np.ones(8, int)},
+            "9 records x, and 8 rows of features f",
+        ),
+    ],
+)
+def test_records_that_say_nothing_are_refused(own: dict[str, Any], says: str, tmp_path: Path) -> None:
+    save_file({"l.weight": np.ones((4, 16), np.float32), "l.bias": np.ones(4, np.float32)}, tmp_path / "sent")
+    np.savez(tmp_path / "own.npz", **own)
+    with pytest.raises(DataError, match=says):
+        check_received(tmp_path / "sent", tmp_path / "own.npz")
+
+
+def test_a_map_of_zeros_is_found(tmp_path: Path) -> None:
+    save_file({"R": np.zeros((16, 8), np.float32), "phases": np.zeros(8, np.float32)}, tmp_path / "sent")
+    np.savez(tmp_path / "own.npz", x=np.random.default_rng(0).normal(size=(12, 16)))
+    assert check_received(tmp_path / "sent", tmp_path / "own.npz").found

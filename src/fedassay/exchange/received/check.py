@@ -68,6 +68,10 @@ def check_received(path: Path, own: Path, *, fresh: bool = False, bandwidth: flo
         DataError: A file cannot be used, or the records are rows of no received layer or map.
     """
     rows, features = read_own(own), read_features(own)
+    if features is not None and len(features.rows) != len(rows):
+        raise DataError(
+            f"{own}: {len(rows)} records x, and {len(features.rows)} rows of features f; allowed: as many"
+        )
     received = read_received(path, any_network=features is not None)
     rng, tests, untested = np.random.default_rng(0), [], list(received.others)
     for layer in received.layers:

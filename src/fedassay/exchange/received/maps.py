@@ -66,7 +66,7 @@ def _law(
         ps.append(float(stats.kstest(phases.astype(np.float64), "uniform", (0, 2 * math.pi)).pvalue))
     p = min(1.0, len(ps) * min(ps))
     stated = "no bandwidth is stated" if bandwidth is None else f"a bandwidth of {bandwidth:g} is stated"
-    seen = 1 / scale if bandwidth is None else 1 / max(float(np.sqrt(np.mean(entries**2))), 1e-300)
+    seen = 1 / max(float(np.sqrt(np.mean(entries**2))), 1e-300)
     text = f"the map is {'not ' if p < LEVEL else ''}drawn as random features are: {stated}, it has {seen:.3g}"
     return Tested("law", name, p < LEVEL, p, text)
 

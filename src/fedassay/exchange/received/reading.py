@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.data.archive import open_archive
+from fedassay.data.archive import check_levels, open_archive
 from fedassay.exchange.public_map import PublicMap
 from fedassay.exchange.stored import UNREADABLE, arrays_in, declared_arrays
 from fedassay.support import limits
@@ -19,7 +19,10 @@ from fedassay.support.reading import read_regular
 from fedassay.support.text import shown
 from fedassay.support.types import Ints, Matrix
 
-_HOLDS = "an array x: images (n, H, W) or (n, H, W, C) of bytes, or rows (n, d) as the layer or the map takes them"
+_HOLDS = (
+    "an array x: images of bytes, (n, H, W) or (n, H, W, C) with 1 or 3 channels, or rows (n, d) as the layer or "
+    "the map takes them"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +52,9 @@ class Received:
 def read_received(path: Path, *, any_network: bool = False) -> Received:
     """Read a file of safetensors: a message of a transcript, or a network's state, array by array.
 
-    A table (H, d) before a row (H,) is a layer. A table (w, D) before a row (D,) of phases, or by itself where it
-    is called R or projection, is a map; one that is square is a map where it is called so, and else a layer.
+    A table (H, d) before a row (H,) is a layer, and so is (d, H) before biases. A table (w, D) before a row (D,)
+    of phases, or by itself where it is called R or projection, is a map; one that is square is a map where it is
+    called so, and else a layer.
 
     Args:
         path: The file.
@@ -85,21 +89,30 @@ def _found(arrays: dict[str, NDArray[Any]]) -> tuple[list[Layer], dict[str, Publ
         table, row = arrays[first], arrays[second]
         if table.ndim != 2 or row.ndim != 1 or first in used:
             continue
-        is_map = first.rpartition(".")[2] in {"R", "projection"} or table.shape[0] != table.shape[1]
-        if row.shape == table.shape[1:] and is_map:
-            maps[first] = PublicMap(table.astype(np.float32), row.astype(np.float32))
-        elif row.shape == table.shape[:1]:
-            layers.append(
-                Layer(first.rpartition(".")[0] or first, table.astype(np.float64), row.astype(np.float64))
-            )
-        else:
+        by_rows, by_columns = (row.shape == (side,) for side in table.shape)
+        if not (by_rows or by_columns):
             continue
+        if _is_called_map(first) or not (by_rows or _is_bias(second, row)):
+            matrix = table if by_columns else table.T
+            maps[first] = PublicMap(matrix.astype(np.float32), row.astype(np.float32))
+        else:
+            weights = (table if by_rows else table.T).astype(np.float64)
+            layers.append(Layer(first.rpartition(".")[0] or first, weights, row.astype(np.float64)))
         used |= {first, second}
     for name, each in arrays.items():
-        if name not in used and each.ndim == 2 and name.rpartition(".")[2] in {"R", "projection"}:
+        if name not in used and each.ndim == 2 and _is_called_map(name):
             maps[name] = PublicMap(each.astype(np.float32))
             used.add(name)
     return layers, maps, used
+
+
+def _is_called_map(name: str) -> bool:
+    return name.rpartition(".")[2] in {"R", "projection"}
+
+
+def _is_bias(name: str, row: NDArray[Any]) -> bool:
+    """Whether a row behind a table with a column for each unit, as Keras lays it, is no phases."""
+    return "bias" in name.casefold() or bool((row < 0).any() or (row > 2 * np.pi).any())
 
 
 def _ordered(arrays: dict[str, NDArray[Any]]) -> list[str]:
@@ -145,9 +158,12 @@ def read_own(path: Path) -> Matrix:
         DataError: There is no such array.
     """
     with open_archive(path, {"x"}, _HOLDS) as archive:
+        if "x" not in archive.headers:
+            raise DataError(f"{path}: has no array x; allowed: {_HOLDS}")
         rows = np.asarray(archive.read("x"))
-    if rows.dtype == np.uint8 and rows.ndim in (3, 4):
-        images = rows[..., None] if rows.ndim == 3 else rows
+    if rows.dtype == np.uint8 and (rows.ndim == 3 or (rows.ndim == 4 and rows.shape[-1] in (1, 3))) and rows.size:
+        check_levels(rows, f"{path}: x")
+        images = rows.reshape(*rows.shape[:3], -1)
         return np.asarray(images.transpose(0, 3, 1, 2).reshape(len(images), -1) / 127.5 - 1, np.float64)
     if rows.ndim != 2 or rows.dtype.kind != "f" or not len(rows) or not np.isfinite(rows).all():
         raise DataError(f"{path}: x of shape {rows.shape} and type {rows.dtype}; allowed: {_HOLDS}, finite")
