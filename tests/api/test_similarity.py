@@ -151,6 +151,11 @@ def test_every_form_gives_the_same_numbers(given: str, tmp_path: Path) -> None:
         (_images(1, 0), _images(1, 0), "allowed: 2 to"),
         (_images(8, 0, channels=3)[0], _images(8, 0, channels=3)[0], "one image with channels last"),
         (_images(4, 0) // 128, _images(4, 0), "private: holds the grey levels 0 and 1 alone"),
+        (
+            _images(4, 0) / 255**2,
+            _images(4, 0),
+            r"private: holds values up to 0\.0038 alone; allowed: values up to 1",
+        ),
         (np.zeros((4, 3, 5, 3), np.uint8), np.zeros((4, 3, 5, 3), np.uint8), "two|channels last and"),
     ],
 )

@@ -323,3 +323,8 @@ def test_minus_one_beside_classes_is_said(tmp_path: Path) -> None:
     account = _load(_save(tmp_path, x=_X, y=_Y - 1)).account
     assert account.notes == ("-1 is read as a class, of 4 records; where it means no label, take them out",)
     assert not _load(_save(tmp_path, x=_X, y=2 * (_Y % 2) - 1)).account.notes
+
+
+def test_classes_of_the_test_set_alone_are_said(tmp_path: Path) -> None:
+    data = _load(_save(tmp_path, x=_X[:8], y=_Y[:8] % 2, x_test=_X[8:], y_test=_Y[8:]))
+    assert data.account.notes == ("classes of the test set alone, of which nothing can be learned: 2",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -255,6 +256,7 @@ def test_the_plan_runs_as_it_is(case: str, tmp_path: Path) -> None:
     ("make", "message"),
     [
         (lambda folder: folder / "nowhere", "does not exist; allowed: a folder of images, or an .npz file"),
+        (lambda folder: Path(shutil.make_archive(str(folder / "a"), "zip", folder)), "a.zip: is no .npz file"),
         (lambda folder: folder, "has no folders in it"),
         (lambda folder: _folder(folder, ("a", "b"), 4), "holds 8 records to share out; allowed: 20 or more"),
         (lambda folder: _folder(folder, ("a",), 40), "has one class folder, a"),

@@ -195,10 +195,13 @@ def image_shape(header: Header, where: str) -> tuple[int, int, int, int]:
 
 
 def check_levels(images: NDArray[Any], where: str) -> None:
-    """Refuse bytes of which the largest is 1: of 255 levels these are black, and their owner means white.
+    """Refuse bytes up to 1, or floats up to 1 / 255: these are black, and their owner means white.
 
     Raises:
         DataError: They are such.
     """
-    if images.dtype == np.uint8 and images.max(initial=0) == 1:
+    high = float(images.max(initial=0))
+    if images.dtype == np.uint8 and high == 1:
         raise DataError(f"{where}: holds the grey levels 0 and 1 alone; allowed: levels from 0 to 255")
+    if images.dtype.kind == "f" and 0 < high <= 1 / 255:
+        raise DataError(f"{where}: holds values up to {high:.2g} alone; allowed: values up to 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,7 @@ from fedassay.data.groups import check_several
 from fedassay.data.images import ImageSet, LoadedData, are_pictures
 from fedassay.data.presence import Uncertain
 from fedassay.data.sampling import stratified_sample, whole_persons
+from fedassay.data.spellings import listed
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
@@ -177,6 +178,7 @@ def load(request: DataRequest) -> LoadedData:
             test=None if data.test is None else resized(data.test, request.size),
         )
     check_usable(data.train, data.train.image_shape, data.source, features=request.features is not None)
+    data = dataclasses.replace(data, account=data.account.adding(notes=_untaught(data)))
     if request.limit is None:
         return data
     return dataclasses.replace(
@@ -184,6 +186,15 @@ def load(request: DataRequest) -> LoadedData:
         train=limited(data.train, request.limit, request.seed),
         test=None if data.test is None else limited(data.test, request.limit, request.seed),
     )
+
+
+def _untaught(data: LoadedData) -> Iterator[str]:
+    """Yield a note on the classes that the test set alone has."""
+    test = data.test
+    strange = [] if test is None else np.setdiff1d(test.labels, data.train.labels).tolist()
+    if test is not None and strange:
+        names = listed(test.class_names[label] for label in strange)
+        yield f"classes of the test set alone, of which nothing can be learned: {names}"
 
 
 def with_attributes(data: LoadedData, names: tuple[str, ...]) -> LoadedData:

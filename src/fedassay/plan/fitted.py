@@ -164,6 +164,8 @@ def _ways(data: Path, base: Path, given: Mapping[str, Any]) -> Iterator[dict[str
         yield {"name": "image_folder", "path": shown, **given}
         yield {"name": "image_folder", "path": shown, **given, "size": LARGEST_SIDE}
         return
+    if path.suffix.lower() != ".npz":
+        raise DataError(f"{data.name}: is no .npz file; allowed: a folder of images, unpacked, or an .npz file")
     # Where a record has several labels, the first label with two classes is taken.
     asked = given.get("label_column")
     columns = [None, *range(100)] if asked is None else [_number(str(asked))]

@@ -185,6 +185,8 @@ def test_numbers_as_texts_are_numbers(tmp_path: Path) -> None:
     [
         ('{"means": [[1, 2], null, [3, 4]], "n": [3, 0, 4]}', "'means' holds null"),
         ('{"mean": [1, 2], "mean": [3, 4]}', "the key 'mean' is given twice"),
+        ('{"means": [[1.0, 2.0], [3.0]], "n": [3, 4]}', r"'means' has rows of shapes \(2,\), \(1,\)"),
+        ('{"mean": [1, 2], "n": 1%s}' % ("0" * 30), "'n' holds 10+; allowed: numbers of 64 bits"),
     ],
 )
 def test_what_would_be_lost_is_refused(text: str, words: str, tmp_path: Path) -> None:
@@ -220,3 +222,26 @@ def test_classes_are_as_many_as_their_counts_also_where_they_are_columns(tmp_pat
         table, counts = rng.normal(size=(12, 4)), rng.integers(1, 9, 4)
         np.savez(tmp_path / f"client_{number}.npz", means=table, counts=counts)
     assert read_files(tmp_path, Corrections()).transcript.classes == 4
+
+
+@pytest.mark.parametrize("head", ["", "name", "id", "client"])
+def test_a_column_of_names_of_clients_is_one(head: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"{head},n,mean_0,mean_1\nsite1,20,0.5,0.2\nsite2,30,0.1,0.9\n")
+    messages = read_files(tmp_path / "t.csv", Corrections()).transcript.messages
+    assert [(message.sender, message.fields["n"].values) for message in messages] == [
+        ("client/1", 20),
+        ("client/2", 30),
+    ]
+
+
+def test_several_counts_of_a_client_without_classes_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("client,n,m\na,3,0.1\na,4,0.5\nb,4,0.7\n")
+    with pytest.raises(DataError, match=r"t\.csv: has 2 rows of client_a with n, and no column of their classes"):
+        read_files(tmp_path / "t.csv", Corrections())
+
+
+def test_a_setting_beside_statistics_is_none(tmp_path: Path) -> None:
+    records = np.maximum(np.random.default_rng(0).normal(size=(20, 6)), 0)
+    held = {"mean": records.mean(axis=0).tolist(), "cov": np.cov(records.T).tolist(), "n": 20, "ok": True}
+    wanted = {"mean": "class_means", "cov": "class_covariances", "n": "class_counts", "ok": "other"}
+    assert _kinds(_read(tmp_path, held).transcript.messages[0]) == wanted

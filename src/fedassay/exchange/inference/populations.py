@@ -103,7 +103,8 @@ def populations_of(transcript: Transcript) -> Populations | None:
 
 def _parts(message: Message) -> _Parts | None:
     """The only count, vector and matrix of a message that fit together."""
-    fields = message.fields
+    # True and false, as of settings, are no statistics.
+    fields = {name: item for name, item in message.fields.items() if item.dtype.kind != "b"}
     if any(item.release.mechanism == "gaussian" for item in fields.values()):
         return None
     shapes = {

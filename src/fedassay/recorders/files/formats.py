@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from fedassay.data.archive import open_archive, read_single
 from fedassay.exchange.kinds import called
 from fedassay.exchange.stored import UNREADABLE, arrays_in, declared_arrays
+from fedassay.recorders.files.keys import BY_CLASS
 from fedassay.recorders.files.nvflare import arrays_of_statistics, is_statistics
 from fedassay.recorders.files.openfl import arrays_of_model
 from fedassay.recorders.files.tables import arrays_of_table
@@ -212,8 +213,13 @@ def _nested(at: tuple[str, ...], held: Any, path: Path) -> Iterator[Leaf]:
     elif isinstance(held, str):
         array = _rectangular([held]) if at and called(at[-1]) else None
         yield Leaf(at, held if array is None else array[0])
-    elif isinstance(held, int | float) and abs(held) < limits.RECORDS**2:
-        yield Leaf(at, np.asarray(held))
+    elif isinstance(held, int | float):
+        number = np.asarray(held)
+        if number.dtype.kind == "O":
+            raise DataError(
+                f"{path}: {shown('/'.join(at))} holds {cut(str(held), 40)}; allowed: numbers of 64 bits"
+            )
+        yield Leaf(at, number)
     elif isinstance(held, list | tuple):
         yield from _of_list(at, held, path)
 
@@ -227,6 +233,12 @@ def _of_list(at: tuple[str, ...], held: list[Any] | tuple[Any, ...], path: Path)
     if None in held and any(isinstance(value, int | float | list) for value in held):
         where = shown("/".join(at) or path.stem)
         raise DataError(f"{path}: {where} holds null in place of a number; every value must be finite")
+    rows = [_rectangular(value) for value in held if isinstance(value, list | tuple)]
+    shapes = {str(row.shape): row for row in rows if row is not None}
+    if at and BY_CLASS.intersection(called(at[-1])) and len(rows) == len(held) and len(shapes) > 1:
+        raise DataError(
+            f"{path}: {shown('/'.join(at))} has rows of shapes {', '.join(shapes)}; allowed: one shape"
+        )
     for number, value in enumerate(held):
         yield from _nested((*at, f"#{number}"), value, path)
 

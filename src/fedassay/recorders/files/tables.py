@@ -18,7 +18,8 @@ import pandas
 from numpy.typing import NDArray
 
 from fedassay.data.table_file import Table, read_table
-from fedassay.recorders.files.names import CLIENT_WORDS, ROUND_WORDS
+from fedassay.exchange.kinds import called
+from fedassay.recorders.files.names import CLIENT_WORDS, ROUND_WORDS, whose
 from fedassay.support.errors import DataError
 from fedassay.support.text import shown
 
@@ -57,10 +58,17 @@ def arrays_of_table(path: Path) -> Iterator[Named]:
 
 
 def _called(frame: pandas.DataFrame, words: tuple[str, ...]) -> str | None:
-    """Return the column with one of these names, alone or with `id`, `name` or `number`; None: there is none."""
+    """Return the column with one of these names, alone or with `id`, `name` or `number`; None: there is none.
+
+    Where no column is named so, it is one whose values all name clients.
+    """
     for name in map(str, frame.columns):
         if re.sub(r"[_\W]*(id|name|number|no)?$", "", name.strip().casefold()) in words:
             return name
+    if words is CLIENT_WORDS:
+        for name in frame.columns:
+            if all(whose((str(value),), last=False).client is not None for value in frame[name]):
+                return str(name)
     return None
 
 
@@ -87,6 +95,7 @@ def _arrays(where: tuple[str, ...], frame: pandas.DataFrame, table: Table) -> It
         frame = frame.drop(columns=[first])
     numbers = _numbers(frame, table)
     one = len(frame) == 1 and classes is None
+    _check_single(frame, () if by_feature or classes is not None else where, table)
     for name, places in _joined([str(column) for column in frame.columns]).items():
         if len(places) > 1 and name.casefold() in CLIENT_WORDS:
             two = ", ".join(frame.columns[place] for place in places[:2])
@@ -98,6 +107,20 @@ def _arrays(where: tuple[str, ...], frame: pandas.DataFrame, table: Table) -> It
         if np.array_equal(values, np.rint(values)) and np.abs(values).max(initial=0) < 2**53 and len(places) == 1:
             values = values.astype(np.int64)
         yield (*where, name), values[0] if one else values
+
+
+def _check_single(frame: pandas.DataFrame, where: tuple[str, ...], table: Table) -> None:
+    """Refuse several counts of one client, of which nothing says the class.
+
+    Raises:
+        DataError: There are such.
+    """
+    counts = [str(name) for name in frame.columns if "class_counts" in called(str(name))]
+    if where and counts and len(frame) > 1:
+        raise DataError(
+            f"{table.name}: has {len(frame)} rows of {where[0]} with {counts[0]}, and no column of their classes; "
+            "allowed: a row for each client, or a column class"
+        )
 
 
 def _joined(columns: list[str]) -> dict[str, list[int]]:
