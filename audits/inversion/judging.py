@@ -30,14 +30,7 @@ def metric_of(values: Matrix, name: str, remark: str = "") -> Metric:
     facts = declared(name)
     found = mean_within(values, facts.low, facts.high)
     approximate = found.method if "approximate" in found.method else ""
-    return Metric(
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        n=found.n,
-        unit=facts.unit,
-        reason="; ".join(part for part in (remark, found.reason or approximate) if part),
-    )
+    return found.metric("; ".join(part for part in (remark, found.reason or approximate) if part), facts.unit)
 
 
 def confounder_of(shown: ImageMatch, others: ImageMatch | None, context: AuditContext) -> Confounder | None:

@@ -41,7 +41,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.models import label_logits
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.facts import Harm
-from fedassay.records.record import Finding, Limit, Metric, epsilon_metric
+from fedassay.records.record import Finding, Limit, epsilon_metric
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Bools, Ints, Matrix
 
@@ -219,7 +219,7 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
             "claimed": epsilon_metric(claim.guarantee),
             "accounted": epsilon_metric(context.accounted.total, reason=context.accounted.reason),
             "observed": epsilon_metric(claim.guarantee.like(ours.shown), n=count, reason=estimator),
-            "auc": Metric(value=area.value, low=area.low, high=area.high, n=area.n),
+            "auc": area.metric(),
         },
         assumptions=(
             "canaries: test images under wrong labels; scored by the last network that the client sends, less "

@@ -90,8 +90,8 @@ def _area(result: AttackResult, key: str, truth: Bools) -> Metric | None:
     known = ~np.isnan(scores)
     if not (known & truth).any() or not (known & ~truth).any():
         return None
-    rate = auc(np.asarray(scores[known & ~truth], np.float64), np.asarray(scores[known & truth], np.float64))
-    return Metric(value=rate.value, low=rate.low, high=rate.high, n=rate.n, reason=rate.reason or "")
+    outside, inside = (np.asarray(scores[known & side], np.float64) for side in (~truth, truth))
+    return auc(outside, inside).metric()
 
 
 def _named(result: AttackResult) -> Bools | None:

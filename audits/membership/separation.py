@@ -296,9 +296,9 @@ def _higher(outside: Matrix, inside: Matrix) -> bool:
 
 def metrics(separation: Separation, adjacency: str) -> dict[str, Metric]:
     """`auc`, `tpr_at_1pct`, `tpr_at_0.1pct` and `observed`."""
-    figures = {"auc": _metric(separation.area)}
+    figures = {"auc": separation.area.metric()}
     for name, rate in RATES.items():
-        figures[name] = _metric(tpr_at_fpr(separation.outside, separation.inside, rate))
+        figures[name] = tpr_at_fpr(separation.outside, separation.inside, rate).metric()
     figures["observed"] = Metric(
         value=separation.bound.epsilon,
         n=len(separation.outside) + len(separation.inside),
@@ -345,7 +345,3 @@ def roc_series(separation: Separation) -> Series:
             "tpr_high": tuple(band.high.tolist()),
         },
     )
-
-
-def _metric(rate: Estimate) -> Metric:
-    return Metric(value=rate.value, low=rate.low, high=rate.high, n=rate.n, reason=rate.reason or "")

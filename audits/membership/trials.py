@@ -81,9 +81,8 @@ def person_metrics(
     order = known[rng.permutation(len(known))]
     one = order[np.unique(trials.of[order], return_index=True)[1]]
     single = auc(values[one][~truth[one]], values[one][truth[one]])
-    words = "one record of each person, drawn at random"
     found = {
-        "auc_records": Metric(value=single.value, low=single.low, high=single.high, n=single.n, reason=words),
+        "auc_records": single.metric("one record of each person, drawn at random"),
         "persons_above_all": worst_off(trials.scores(values), trials.any(truth)),
     }
     clients = np.unique(senders[known])

@@ -267,8 +267,7 @@ def _metrics(risk: Risk, ours: Guesses, told: int) -> dict[str, Metric]:
         found["observed"] = Metric(value=risk.epsilon(ours, 0.05), n=ours.included.size, unit=whose, reason=reason)
         if 0 < ours.included.sum() < ours.included.size:
             area = auc(ours.margins[~ours.included], ours.margins[ours.included])
-            words = f"over all {unit}s and tested runs"
-            found["auc_swaps"] = Metric(value=area.value, low=area.low, high=area.high, n=area.n, reason=words)
+            found["auc_swaps"] = area.metric(f"over all {unit}s and tested runs")
     return found
 
 

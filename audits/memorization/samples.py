@@ -128,4 +128,4 @@ def _mean(values: Matrix, name: str, said: str) -> Metric:
     facts = declared(name)
     mean = mean_within(values, facts.low, facts.high)
     reason = "; ".join(part for part in (said, mean.reason) if part)
-    return Metric(value=mean.value, low=mean.low, high=mean.high, n=mean.n, unit=facts.unit, reason=reason)
+    return mean.metric(reason, facts.unit)

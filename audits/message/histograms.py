@@ -30,7 +30,7 @@ from fedassay.audits.nonprivate_releases import nonprivate_clients, summed_only
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.paired import smallest_pairs
 from fedassay.audits.stats.resampling import ALONE, level_of
-from fedassay.audits.stats.typed_intervals import Bounded, interval
+from fedassay.audits.stats.typed_intervals import mean_within
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -38,7 +38,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim, exact
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
 from fedassay.records.facts import Harm
-from fedassay.records.record import Finding, Limit, Metric
+from fedassay.records.record import Finding, Limit
 from fedassay.support.adjacency import class_counts_public
 from fedassay.support.errors import FedassayError, NotRunError, Why
 from fedassay.support.types import Ints, Matrix
@@ -85,8 +85,8 @@ def histogram_finding(result: AttackResult, context: AttackedContext) -> Finding
     by_hand = _by_hand(context, rng).control("exact class counts of the same clients, by hand")
     evidence = ", ".join(sorted({str(result.artifacts["evidence"][index]) for index in kept}))
     figures = Figures(
-        metrics={"total_variation": _metric(gain.ours)},
-        baseline={"total_variation": _metric(gain.baseline)},
+        metrics={"total_variation": mean_within(gain.ours, 0.0, 1.0).metric()},
+        baseline={"total_variation": mean_within(gain.baseline, 0.0, 1.0).metric()},
         assumptions=(
             "baseline: the label histogram of records that no client holds",
             "leak: a histogram that is read exactly from what leaves without noise; or closer than the "
@@ -278,8 +278,3 @@ def _counts(client: Records, context: AuditContext) -> Ints:
 def _fresh(context: AuditContext, size: int, rng: np.random.Generator) -> Ints:
     labels = context.data.test.labels
     return labels[rng.permutation(len(labels))[:size]]
-
-
-def _metric(values: Matrix) -> Metric:
-    mean = interval(values.clip(0, 1), Bounded(0.0, 1.0))
-    return Metric(value=mean.value, low=mean.low, high=mean.high, n=mean.n)

@@ -15,12 +15,11 @@ import numpy as np
 from fedassay.audits.evidence import WORSE, ControlResult, LeakTest, Result, by_arithmetic, by_p_value
 from fedassay.audits.stats.below_baseline import below_baseline
 from fedassay.audits.stats.identification import Identification
-from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.paired import sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.persons import mean_by, share_interval, share_of_persons
 from fedassay.audits.stats.resampling import level_of
-from fedassay.audits.stats.typed_intervals import Unbounded, interval
+from fedassay.audits.stats.typed_intervals import Binary, Unbounded, interval
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records, joined
@@ -443,7 +442,7 @@ def metrics(matched: Matched) -> tuple[dict[str, Metric], dict[str, Metric]]:
 def _median(matched: Matched, values: Matrix) -> Metric:
     median = interval(matched.by_person(values), Unbounded("median"))
     words = median.reason or ("" if matched.persons is None else "of persons, each by the mean over its records")
-    return Metric(value=median.value, low=median.low, high=median.high, n=median.n, reason=words)
+    return median.metric(words)
 
 
 def _share(hits: Bools, persons: Ints | None, reason: str) -> Metric:
@@ -452,8 +451,7 @@ def _share(hits: Bools, persons: Ints | None, reason: str) -> Metric:
     if whole == 0:
         return unmeasured("no record to count")
     if persons is None:
-        ends = clopper_pearson(int(hits.sum()), whole)
-        return Metric(value=float(hits.mean()), low=float(ends.low), high=float(ends.high), n=whole, reason=reason)
+        return interval(hits, Binary()).metric(reason)
     low, high = share_interval(hits, persons)
     words = f"{reason}; " if reason else ""
     words += f"mean share and interval by person, of whom there are {len(np.unique(persons))}"

@@ -312,14 +312,7 @@ def _span(estimate: Estimate) -> str:
 
 def _metric(estimate: Estimate, name: str) -> Metric:
     approximate = "approximate" in estimate.method
-    return Metric(
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        n=estimate.n,
-        unit=metrics()[name].unit,
-        reason=estimate.reason or (estimate.method if approximate else ""),
-    )
+    return estimate.metric(estimate.method if approximate and not estimate.reason else "", metrics()[name].unit)
 
 
 def _remarked(metric: Metric | None, remark: str) -> Metric:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedassay.records.record import Metric
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -24,6 +26,17 @@ class Estimate:
     n: int
     method: str = ""
     reason: str | None = None
+
+    def metric(self, reason: str = "", unit: str = "") -> Metric:
+        """The estimate in a finding, with a remark on it; without one, with the reason why it is not whole."""
+        return Metric(
+            value=self.value,
+            low=self.low,
+            high=self.high,
+            n=self.n,
+            unit=unit,
+            reason=reason or self.reason or "",
+        )
 
 
 def check_level(level: float) -> None:

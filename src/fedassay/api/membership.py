@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
 from fedassay.audits.stats.epsilon_bound import EpsilonBound, checked_scores
-from fedassay.audits.stats.estimate import Estimate
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.roc import auc, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
@@ -134,12 +133,12 @@ def membership_report(
     if trials not in (None, "one_run", "runs"):
         raise PlanError(f"membership_report: trials={trials!r}; allowed: one_run, runs, or None")
     shown = _bounded(one, zero, trials, delta, seed)
-    area = _metric(auc(zero, one))
+    area = auc(zero, one).metric()
     if area.high is not None and area.high < 0.5:
         area = area.model_copy(update={"reason": _REVERSED})
     return MembershipReport(
         auc=area,
-        rates={rate: _metric(tpr_at_fpr(zero, one, rate)) for rate in rates},
+        rates={rate: tpr_at_fpr(zero, one, rate).metric() for rate in rates},
         epsilon=Metric(
             value=shown.epsilon, low=shown.epsilon, n=len(one) + len(zero), reason=shown.reason or shown.estimator
         ),
@@ -178,10 +177,6 @@ def _bounded(one: Floats, zero: Floats, trials: Trials | None, delta: float, see
     order = rng.permutation(total)
     scores = np.concatenate([one, zero])[order]
     return one_run_fdp_bound(scores, order < len(one), delta=delta, confidence=_CONFIDENCE)
-
-
-def _metric(rate: Estimate) -> Metric:
-    return Metric(value=rate.value, low=rate.low, high=rate.high, n=rate.n, reason=rate.reason or "")
 
 
 def _said(metric: Metric) -> str:

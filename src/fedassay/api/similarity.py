@@ -278,18 +278,11 @@ def _metric(found: Mapping[str, Estimate], name: str) -> Metric:
     if name not in found:
         return Metric(value=None, reason="not measured")
     each = found[name]
-    return Metric(
-        value=each.value,
-        low=each.low,
-        high=each.high,
-        n=each.n,
-        unit=declared(name).unit,
-        reason=each.reason or each.method,
-    )
+    return each.metric(each.reason or each.method, declared(name).unit)
 
 
 def _ends(found: Estimate) -> str:
-    return interval(Metric(value=found.value, low=found.low, high=found.high), count=False)
+    return interval(found.metric(), count=False)
 
 
 def _tile(image: np.ndarray[Any, Any], alternative: str) -> Tile:
