@@ -24,6 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
+from scipy.special import softmax
 
 from fedassay.attacks.gradients.labels import label_counts
 from fedassay.attacks.gradients.targets import Layer, Target, targets
@@ -102,7 +103,7 @@ class HeadInversion(Parameters):
         gradient, records = head.gradient.astype(np.float64), int(counts.sum())
         assert head.weights is not None
         weights, bias = (np.asarray(part, np.float64) for part in head.weights)
-        own = _softmax(bias)
+        own = softmax(bias)
         # A mean is a sum over n: the bias gradient says which.
         gradient *= _factor(head, counts, own)
         present = np.flatnonzero(counts)
@@ -126,9 +127,9 @@ class HeadInversion(Parameters):
         """Features (n, d) of records with different labels, n < C; None where no solution was found."""
         errors = np.zeros((len(labels), len(bias)))
         for _ in range(self.passes):
-            errors = _softmax(features @ weights.T + bias) - np.eye(len(bias))[labels]
+            errors = softmax(features @ weights.T + bias, axis=-1) - np.eye(len(bias))[labels]
             features = np.asarray(np.linalg.lstsq(errors.T, gradient, rcond=None)[0], np.float64)
-        errors = _softmax(features @ weights.T + bias) - np.eye(len(bias))[labels]
+        errors = softmax(features @ weights.T + bias, axis=-1) - np.eye(len(bias))[labels]
         left = np.linalg.norm(errors.T @ features - gradient)
         return features if left <= self.fit * np.linalg.norm(gradient) else None
 
@@ -137,7 +138,7 @@ def _counts(target: Target, head: Layer) -> Ints | None:
     assert head.weights is not None
     if not target.records or target.records < 0:
         return None
-    return label_counts(head.bias_gradient, target.records, _softmax(np.asarray(head.weights[1], np.float64)))
+    return label_counts(head.bias_gradient, target.records, softmax(np.asarray(head.weights[1], np.float64)))
 
 
 def _factor(head: Layer, counts: Ints, own: Matrix) -> float:
@@ -146,8 +147,3 @@ def _factor(head: Layer, counts: Ints, own: Matrix) -> float:
     expected = records * own - counts
     given = head.bias_gradient.astype(np.float64)
     return min((1.0, records), key=lambda each: float(np.linalg.norm(each * given - expected)))
-
-
-def _softmax(scores: Matrix) -> Matrix:
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))

@@ -29,6 +29,7 @@ from fedassay.audits.stats.persons import interval_of_shares
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import Records, joined
+from fedassay.exchange.message import any_protected
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.record import Metric, unmeasured
 from fedassay.support.errors import NotRunError
@@ -57,7 +58,7 @@ def certified(result: AttackResult, truths: Mapping[str, Records], context: Atta
     encode = encoder(context)
     if encode is None or not result.vectors or not truths:
         return {}
-    if _noised(context):
+    if any_protected(context.view.from_clients()):
         return {name: unmeasured(_UNLIKE) for name in ("certified", "certified_wrong")}
     largest = max(len(records) for records in truths.values())
     if largest > len(context.data.control):
@@ -69,15 +70,6 @@ def certified(result: AttackResult, truths: Mapping[str, Records], context: Atta
         return {name: unmeasured(str(error)) for name in ("certified", "certified_wrong")}
     audited = [recovered(result, sender, records, encode) for sender, records in truths.items()]
     return certificate_metrics(certificate, audited)
-
-
-def _noised(context: AttackedContext) -> bool:
-    """Whether a client's message has noise of any mechanism."""
-    return any(
-        item.release.mechanism in {"gaussian", "pure", "dp_sgd"}
-        for message in context.view.from_clients()
-        for item in message.fields.values()
-    )
 
 
 def _fitted(audited: Sequence[Records], context: AttackedContext) -> Certificate:

@@ -24,6 +24,7 @@ from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
+from fedassay.exchange.message import any_protected
 from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import Message, MessageField
@@ -229,15 +230,7 @@ def _one_unprotected(view: View, audited: View) -> View:
         return item
 
     changed_view = changed(declared, change)
-    return changed_view if _protected(changed_view) else _with_protected(changed_view)
-
-
-def _protected(view: View) -> bool:
-    return any(
-        item.release.mechanism in {"gaussian", "pure", "dp_sgd"}
-        for message in view.from_clients()
-        for item in message.fields.values()
-    )
+    return changed_view if any_protected(changed_view.from_clients()) else _with_protected(changed_view)
 
 
 def _with_protected(view: View) -> View:

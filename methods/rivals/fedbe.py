@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import Field
+from scipy.special import softmax
 from torch.nn import functional
 
 from fedassay.contracts.facts import Given, MethodFacts
@@ -21,7 +22,6 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.heads import broadcast
 from fedassay.methods.shared.local_heads import LocalHeads, head_of, mean_of, module_of, received_heads, sent_heads
-from fedassay.methods.shared.local_networks import probabilities
 from fedassay.plan.work import head, local_heads
 from fedassay.support.optimisation import OptimizerKey, chosen, take_step
 from fedassay.support.types import Floats, Matrix
@@ -76,10 +76,10 @@ class FedBE(LocalHeads):
         heads, weights = received_heads(messages)
         mean, drawn = self._sampled(heads, weights, task)
         teachers = [mean, *heads, *drawn]
-        taught = np.mean([probabilities(each.scores(public.features)) for each in teachers], axis=0)
+        taught = np.mean([softmax(each.scores(public.features), axis=1) for each in teachers], axis=0)
         final = self._distilled(mean, public.features, taught, task)
         sent = float(len(messages) * task.classes * (task.backbone.width + 1))
-        votes = np.mean([probabilities(each.scores(task.test.features)) for each in teachers], axis=0)
+        votes = np.mean([softmax(each.scores(task.test.features), axis=1) for each in teachers], axis=0)
         return Outcome(
             Transcript("fedbe", task.classes, (*messages, *broadcast(final, task.clients)), self.claim(task)),
             FeatureModel(final),

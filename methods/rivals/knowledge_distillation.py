@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from pydantic import Field
+from scipy.special import softmax
 from torch.nn import functional
 
 from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
@@ -20,7 +21,6 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.dp_sgd import update_experiments
 from fedassay.methods.shared.local_heads import LocalHeads, head_of, module_of, received_heads, sent_heads
-from fedassay.methods.shared.local_networks import probabilities
 from fedassay.plan.work import local_heads
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.optimisation import OptimizerKey, chosen, take_step
@@ -106,7 +106,7 @@ class KnowledgeDistillation(LocalHeads):
     ) -> LinearHead:
         """Train the destination's head, from its own, on its own records and the teachers' answers."""
         features = destination.features
-        taught = np.mean([probabilities(head.scores(features) / self.temperature) for head in teachers], axis=0)
+        taught = np.mean([softmax(head.scores(features) / self.temperature, axis=1) for head in teachers], axis=0)
         inputs = torch.tensor(np.asarray(features, dtype=np.float32), device=task.device)
         labels = torch.tensor(destination.labels, device=task.device)
         goals = torch.tensor(taught, dtype=torch.float32, device=task.device)

@@ -9,6 +9,7 @@ from typing import Literal, Self
 import numpy as np
 import torch
 from pydantic import Field
+from scipy.special import softmax
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,7 +27,6 @@ from fedassay.methods.shared.dp_sgd import (
     training_words,
 )
 from fedassay.methods.shared.heads import HeadTraining
-from fedassay.methods.shared.local_networks import probabilities
 from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate, parameters_of, release_update
 from fedassay.nets.dp_sgd.tape import Training
 from fedassay.nets.dp_sgd.updates import Updates
@@ -183,7 +183,7 @@ class Ensemble:
         total: Matrix | float = 0.0
         for member in self.members:
             own = member(records)
-            total = join(total, own if self.combine == "logits" else probabilities(own))
+            total = join(total, own if self.combine == "logits" else softmax(own, axis=1))
         return np.asarray(np.argmax(total, axis=1), dtype=np.int64)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor, nn
 
 from fedassay.contracts.method import MethodInput
@@ -165,7 +166,7 @@ class MeanModel:
 
     def predict(self, records: Records) -> Ints:
         """Predicted classes, shape (n,)."""
-        total = sum(probabilities(scores(records.images)) for scores in self.members)
+        total = sum(softmax(scores(records.images), axis=1) for scores in self.members)
         return np.asarray(np.argmax(total, axis=1), dtype=np.int64)
 
 
@@ -189,9 +190,3 @@ def personalized(
             guesses[needed] = model(test.images[needed]).argmax(axis=1)
         predicted.append(guesses)
     return personalized_accuracy([predicted[own] for own in of_client], clients, test)
-
-
-def probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Softmax over the classes of scores (n, C)."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float64)

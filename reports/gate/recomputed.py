@@ -20,6 +20,7 @@ from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.records.basis import KEYED, cells_digest, entry_digest, plan_digest
 from fedassay.records.digests import file_digest
 from fedassay.records.record import CellRecord, Finding, RunRecord
+from fedassay.reports.answer.captured import is_captured
 from fedassay.support.epsilon import exceeds
 from fedassay.support.errors import DataError
 
@@ -112,7 +113,7 @@ def _of_the_cell(cell: CellRecord, record: RunRecord) -> Iterator[str]:
         yield "method, parameters, privacy or seed are not those that the cell was run with"
     # A redacted record keeps no transcript; any other names the one of every cell that a method was run for.
     kept = cell.released is not None and cell.released.transcript
-    if not (kept or record.redacted or cell.released is None or _is_captured(record)):
+    if not (kept or record.redacted or cell.released is None or is_captured(record)):
         yield "the record names no transcript of the cell"
     audits = {finding.audit for finding in cell.findings}
     if lost := [name for name in _audits_of(record) if name not in audits]:
@@ -126,14 +127,10 @@ def _of_the_cell(cell: CellRecord, record: RunRecord) -> Iterator[str]:
             yield f"{row.attack} is given as conclusive, and no finding of it is"
 
 
-def _is_captured(record: RunRecord) -> bool:
-    return isinstance(record.plan, dict) and "transcript" in record.plan
-
-
 def _audits_of(record: RunRecord) -> Iterator[str]:
     """Names of the audits of a plan; those of captured messages are not all put to them."""
     entries = record.plan.get("audits") or () if isinstance(record.plan, dict) else ()
-    for entry in () if _is_captured(record) else entries:
+    for entry in () if is_captured(record) else entries:
         yield next(iter(entry), "") if isinstance(entry, Mapping) else str(entry)
 
 

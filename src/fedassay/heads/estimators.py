@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import softmax
 
 from fedassay.heads.estimating import Equations, class_means, one_hot, whitened
 from fedassay.heads.gaussian import Covariance, gaussian_head, moments, statistics
@@ -45,7 +46,7 @@ class SoftmaxEstimator:
     def equations(self, head: LinearHead, features: Floats, labels: Ints, weights: Matrix | None) -> Equations:
         """The head's equations; see `fedassay.heads.estimating.Estimator`."""
         rows = np.concatenate([np.asarray(features, np.float64), np.ones((len(features), 1))], axis=1)
-        residuals = one_hot(labels, head.classes) - _probabilities(head.scores(features))
+        residuals = one_hot(labels, head.classes) - softmax(head.scores(features), axis=1)
         matrix = np.concatenate([head.weights.astype(np.float64), np.zeros((len(head.classes), 1))], axis=1)
         shares = np.ones(len(rows)) if weights is None else np.clip(weights, 0.0, 1.0)
         members = max(float(shares.sum()), 1.0)
@@ -154,8 +155,3 @@ def _row(number: int, vector: Matrix, classes: int) -> Matrix:
 
 def _nothing_free(matrix: Matrix) -> tuple[Matrix, Matrix]:
     return np.zeros((0, *matrix.shape)), np.zeros(0)
-
-
-def _probabilities(scores: Matrix) -> Matrix:
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import math
 
+from fedassay.privacy.sensitivities import check_records
+
 
 def _check(epsilon: float, delta: float) -> None:
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise ValueError(f"epsilon must be finite and greater than 0, got {epsilon}")
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1, got {delta}")
-
-
-def _check_records(n: int) -> None:
-    if n < 1:
-        raise ValueError(f"n must be at least 1 record, got {n}")
 
 
 def classical_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
@@ -47,7 +44,7 @@ def fedpft_theorem_4_1_sensitivity(n: int) -> float:
     Appendix B, proof of Theorem 4.1. The exact value is
     `fedassay.privacy.sensitivities.mean_covariance`, at most sqrt(20) / n.
     """
-    _check_records(n)
+    check_records(n)
     return 2 * math.sqrt(10) / n
 
 
@@ -58,7 +55,7 @@ def fedpft_theorem_4_1_sigma(epsilon: float, delta: float, n: int) -> float:
     so the mechanism can only be private where n is public.
     """
     _check(epsilon, delta)
-    _check_records(n)
+    check_records(n)
     return 4 / (n * epsilon) * math.sqrt(5 * math.log(4 / delta))
 
 
@@ -67,7 +64,7 @@ def fedpft_remark_b3_sensitivity(n: int) -> float:
 
     The exact value is `fedassay.privacy.sensitivities.mean_second_moment`, sqrt(4.5) / n.
     """
-    _check_records(n)
+    check_records(n)
     return 2 * math.sqrt(2) / n
 
 

@@ -99,7 +99,7 @@ def mean_second_moment(
         PlanError: unless the adjacency is `replace_one_same_label`: a class mean divides by the class's
             own count, so where that count is private the sums must be released (`class_sums`).
     """
-    _check_records(n)
+    check_records(n)
     if adjacency != "replace_one_same_label":
         raise PlanError(_MEANS_NEED_PUBLIC_COUNTS.format(adjacency))
     value, x, y = farthest_moments(dim, family, nonnegative, *_checked(weights))
@@ -119,7 +119,7 @@ def mean_covariance(
         PlanError: unless the adjacency is `replace_one_same_label` (see `mean_second_moment`; the
             paper's noise scale depends on n besides).
     """
-    _check_records(n)
+    check_records(n)
     if adjacency != "replace_one_same_label":
         raise PlanError(_MEANS_NEED_PUBLIC_COUNTS.format(adjacency))
     w1, w2 = _checked(weights)
@@ -342,7 +342,8 @@ _MEANS_NEED_PUBLIC_COUNTS = (
 )
 
 
-def _check_records(n: int) -> None:
+def check_records(n: int) -> None:
+    """Refuse fewer than one record."""
     if n < 1:
         raise ValueError(f"n must be at least 1 record, got {n}")
 

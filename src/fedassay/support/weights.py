@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedassay.support import limits
 from fedassay.support.download import download
-from fedassay.support.errors import DataError
+from fedassay.support.errors import DataError, first_line
 from fedassay.support.reading import regular_size
 from fedassay.support.text import cut, shown
 
@@ -66,7 +66,7 @@ def load_tensors(path: Path) -> object:
         raise
     # A damaged file makes torch's reader fail in any of its parts, with any error.
     except Exception as error:  # noqa: BLE001
-        raise DataError(f"weights {path.name}: cannot be read ({_first_line(error)})") from None
+        raise DataError(f"weights {path.name}: cannot be read ({cut(first_line(error), 300)})") from None
     return content
 
 
@@ -160,7 +160,7 @@ def hub_file(url: str) -> Path:
             download(path, [url], digits)
         except DataError as error:
             raise DataError(
-                f"weights {name}: not in torch's hub folder, and {_first_line(error)}; "
+                f"weights {name}: not in torch's hub folder, and {cut(first_line(error), 300)}; "
                 f"allowed: place the file from {url} in $TORCH_HOME/hub/checkpoints (by default "
                 "~/.cache/torch/hub/checkpoints)"
             ) from None
@@ -237,7 +237,3 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, 64 hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _first_line(error: Exception) -> str:
-    return cut(str(error).strip().partition("\n")[0], 300) or type(error).__name__
