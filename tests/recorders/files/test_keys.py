@@ -81,10 +81,11 @@ def test_words_that_may_be_clients_are_asked_for(form: str, tmp_path: Path) -> N
         ("sum1", "sum2", "n"),
         ("weight_0", "mean_0", "weight_1", "mean_1"),
         ("bn1_mean", "bn1_var", "bn2_mean", "bn2_var"),
+        ("w_1", "mean_1", "w_2", "mean_2"),
     ],
 )
 def test_names_of_one_message_stay(names: tuple[str, ...], tmp_path: Path) -> None:
-    held = {name: np.arange(4.0) + 0.5 for name in names}
+    held = {name: np.full((4, 4), 0.5) if name[0] == "w" else np.arange(4.0) + 0.5 for name in names}
     assert [{*each} for each in _fields(_read(tmp_path / "all.npz", held))] == [{*names}]
 
 

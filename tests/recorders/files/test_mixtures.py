@@ -127,3 +127,10 @@ def test_equal_sides_are_said(tmp_path: Path) -> None:
     read = _read(tmp_path, *({"sums": each["sums"], "gram": each["gram"]} for each in sent))
     assert "sums is 8 x 8: its rows are taken for the classes, not its columns." in read.text
     assert _kinds(read) == {"class_sums": "sums", "second_moment": "gram"}
+
+
+def test_a_symmetric_matrix_is_no_table_by_class(tmp_path: Path) -> None:
+    records = np.maximum(np.random.default_rng(0).normal(size=(20, 6)), 0)
+    read = _read(tmp_path, {"sum_x": records.sum(axis=0), "sum_xx": records.T @ records, "n": 20})
+    assert "taken for the classes" not in read.text
+    assert "second_moment" in _kinds(read)

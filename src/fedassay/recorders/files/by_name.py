@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from fedassay.exchange.inference.infer import infer_kinds, with_inferred
 from fedassay.exchange.inference.populations import Populations
 from fedassay.exchange.kinds import FieldKind, called, facts_of
 from fedassay.exchange.message import SERVER, Message
 from fedassay.exchange.shapes import shape_problem
 from fedassay.exchange.transcript import Transcript
-from fedassay.recorders.files.grouping import Arrays
+from fedassay.recorders.files.grouping import Array, Arrays
 from fedassay.support.registry import entries
 
 Sent = dict[tuple[int, str], Arrays]
@@ -60,7 +62,7 @@ def turned(sent: Sent, classes: int) -> tuple[Sent, str]:
     shapes: dict[str, set[tuple[int, ...]]] = {}
     for (_, who), arrays in sent.items():
         for name in arrays if who != SERVER and classes > 1 else ():
-            if is_by_class(name):
+            if is_by_class(name, arrays[name]):
                 shapes.setdefault(name, set()).add(arrays[name].shape)
     wide = {name: own for name, own in shapes.items() if all(shape[1:] == (classes,) for shape in own)}
     columns = {name for name, own in wide.items() if (classes, classes) not in own}
@@ -77,7 +79,9 @@ def turned(sent: Sent, classes: int) -> tuple[Sent, str]:
     return made, " ".join(texts)
 
 
-def is_by_class(name: str) -> bool:
-    """Whether a field is called like a table with a row for each class."""
+def is_by_class(name: str, array: Array) -> bool:
+    """Whether an array is called like a table with a row for each class, and is no symmetric matrix."""
     facts = [facts_of(kind) for kind in called(name)[:1]]
-    return any(each.wide and each.first == "classes" and each.sides == 2 for each in facts)
+    if array.ndim != 2 or not any(each.wide and each.first == "classes" and each.sides == 2 for each in facts):
+        return False
+    return array.shape[0] != array.shape[1] or not np.allclose(array, array.T)

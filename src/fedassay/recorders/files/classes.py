@@ -120,7 +120,7 @@ def _by_tables(messages: list[Arrays]) -> int:
             array.shape[-1] for array in arrays.values() if array.ndim > 1 and array.shape[-1] == array.shape[-2]
         }
         for name, array in arrays.items():
-            table = array.ndim == 2 and (array.shape[0] != array.shape[1] or is_by_class(name))
+            table = array.ndim == 2 and (array.shape[0] != array.shape[1] or is_by_class(name, array))
             if table and sides & set(array.shape):
                 return int(array.shape[0] if array.shape[1] in sides else array.shape[1])
     return 0

@@ -34,6 +34,7 @@ _NUMBERED = (
     re.compile(rf"(?i)(?P<own>.*?[a-z])(?P<mark>[-_ .:]*)(?P<key>{_CLASS}\d{{1,9}})"),
     re.compile(rf"(?i)(?P<key>{_CLASS}\d{{1,9}})(?P<mark>[-_ .:])(?P<own>[a-z].*)"),
 )
+_ENDS = re.compile(r"[-_.]\d{1,9}$")
 _WORDED = (re.compile(r"(.+?)[-_ .:](.+)"), re.compile(r"(.+)[-_ .:](.+)"))
 
 
@@ -50,6 +51,11 @@ class Held:
 def numbered(held: list[Held]) -> list[Held]:
     """Part names of statistics from the numbers at their ends: `mean_0`, `mean_1` and `class0_mean` have keys."""
     found = {id(each): _number_of(each) for each in held}
+    # Beside tables that are numbered alike stand layers of a network.
+    if any(
+        each.values.ndim > 1 and _ENDS.search(each.own[-1]) for each in held if each.own and not found[id(each)][1]
+    ):
+        return held
     words = {word for each in held if each.own for word in re.split(r"[\W_]+", each.own[-1].casefold())}
     if words & _LAYERS or all(not own or own[-1] == "weights" for _, _, *own in found.values()):
         return held
