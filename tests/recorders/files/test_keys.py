@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedassay.recorders.files.reading import Corrections, Read, read_files
-from fedassay.support.errors import DataError
+from fedassay.support.errors import DataError, PlanError
 
 _CLASSES = 3
 _KINDS = {"mean": "class_means", "cov": "class_covariances", "count": "class_counts"}
@@ -109,3 +109,14 @@ def test_numbers_above_vectors_are_asked_for_unless_a_name_says_whose_they_are(t
         read_files(tmp_path / "all.json", Corrections())
     assert len(read_files(tmp_path / "all.json", Corrections(clients=2)).transcript.messages) == 2
     assert read_files(tmp_path / "client_0.json", Corrections()).transcript.classes == 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"clients": True}, {"clients": "2"}, {"clients": 0}, {"classes": -1}, {"classes": 2.5}, {"modulus": 1}],
+)
+def test_numbers_that_count_nothing_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(
+        PlanError, match=r"(clients|classes|modulus): given .*; allowed: [12] or more, a whole number"
+    ):
+        Corrections(**given)

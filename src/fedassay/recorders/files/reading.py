@@ -34,7 +34,7 @@ from fedassay.recorders.files.mixtures import mixtures_of
 from fedassay.recorders.files.quantised import Scaled, scaled
 from fedassay.recorders.files.records import KINDS, records_of
 from fedassay.recorders.files.results import published, without_results
-from fedassay.recorders.plain import Declared, Kept
+from fedassay.recorders.plain import Declared, Kept, is_whole
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.reading import read_regular, regular_size
@@ -72,6 +72,13 @@ class Corrections:
     classes: int | None = None
     scale: float | None = None
     modulus: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that count nothing."""
+        for name, least in (("clients", 1), ("classes", 1), ("modulus", 2)):
+            number = getattr(self, name)
+            if number is not None and not (is_whole(number) and number >= least):
+                raise PlanError(f"{name}: given {shown(number)}; allowed: {least} or more, a whole number")
 
     @property
     def given(self) -> bool:
