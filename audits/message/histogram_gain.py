@@ -15,10 +15,11 @@ import numpy as np
 
 from fedassay.audits.evidence import ControlResult, LeakTest, by_arithmetic, by_p_value
 from fedassay.audits.stats.below_baseline import below_baseline
+from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.detection import drawn_trials, smallest_shift
 from fedassay.audits.stats.paired import sign_flip
 from fedassay.audits.stats.permutation import PermutationTest
-from fedassay.audits.stats.resampling import ALONE, level_of
+from fedassay.audits.stats.resampling import ALONE
 from fedassay.contracts.audit import AuditContext
 from fedassay.support.types import Ints, Matrix
 
@@ -144,9 +145,10 @@ def smallest_saving(saved: Matrix, tests: int, rng: np.random.Generator) -> floa
         rng: Source of the runs.
     """
     size = len(saved)
+    decision = PairedDecision(size, size, tests)
 
     def finds(shift: float, run: np.random.Generator) -> bool:
         gains = np.minimum(saved[drawn_trials(size, size, run)] + shift, 1.0)
-        return sign_flip(gains, run, tests=tests).p <= level_of(tests)
+        return decision.rejects(gains, np.zeros(size))
 
     return smallest_shift(_SHIFTS, finds, rng, draws=_SHIFT_DRAWS)
