@@ -100,7 +100,8 @@ class Draws:
 
     Where twenty are as high as what was observed, no more are drawn (Besag and Clifford 1991): p is above .01 of
     2,000 first ones, and above six levels of a run's of all. Where none of all is as high, no more are drawn
-    either. In between p lies near the level, and what decides it would be chance: ten times as many are drawn.
+    either. In between p lies near the level, and chance would decide it: ten times as many are drawn. Where a
+    level leaves room for twenty, twenty decide it.
 
     Attributes:
         first: Before the first look.
@@ -116,7 +117,8 @@ class Draws:
     def of_run(tests: int, first: int) -> Draws:
         """Those of a test in a run of so many."""
         size = enough(tests, first)
-        return Draws(first, size, _NEAR * size)
+        settled = level_of(tests) * (1 + size) >= HIGHER
+        return Draws(first, size, size if settled else _NEAR * size)
 
     def settle(self, higher: int, drawn: int) -> bool:
         """Whether no more are drawn after so many, of which so many are as high as what was observed."""
